@@ -1,0 +1,1 @@
+"""Measure the served model: latency, throughput, memory."""

@@ -1,0 +1,91 @@
+# Trims vLLM's CPU build without touching its tree. CMake reads this file right after
+# project(vllm_extensions); the function below runs when the top directory is complete.
+#
+#   CPUBUILD_ONEDNN_OBJECTS  file that lists the oneDNN sources which the linker keeps (optional)
+#
+# What the kernels are compiled with (-O2, the instruction sets) stays as vLLM says; only debug
+# information goes (nobody reads it, and it costs a third of the time and memory of the longest
+# files), and headers that every file repeats are parsed once.
+
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG")
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG")
+
+function(cpubuild_precompile target)
+    file(WRITE "${CMAKE_BINARY_DIR}/cpubuild_headers.hpp" "#include <torch/all.h>\n#include <torch/library.h>\n")
+    target_precompile_headers(${target} PRIVATE "${CMAKE_BINARY_DIR}/cpubuild_headers.hpp")
+endfunction()
+
+# Sources that carry compiler flags of their own stay out of CMake's unity groups. The generated
+# GEMM kernels do (less optimisation: they only emit code once); they are batched here, with them.
+function(cpubuild_batch_gemm target sources)
+    set(left "${${sources}}")
+    set(generated "${left}")
+    list(FILTER generated INCLUDE REGEX "^/.*/gemm/[a-z0-9]+/[a-z0-9_]+_kern_autogen\\.cpp$")
+    if(NOT generated)
+        return()
+    endif()
+    list(REMOVE_ITEM left ${generated})
+    set(number 0)
+    while(generated)
+        list(SUBLIST generated 0 12 batch)
+        list(REMOVE_ITEM generated ${batch})
+        list(GET batch 0 first)
+        get_source_file_property(flags "${first}" TARGET_DIRECTORY ${target} COMPILE_FLAGS)
+        set(text)
+        foreach(source IN LISTS batch)
+            string(APPEND text "#include \"${source}\"\n")
+        endforeach()
+        set(file "${CMAKE_BINARY_DIR}/cpubuild_gemm_${number}.cpp")
+        file(CONFIGURE OUTPUT "${file}" CONTENT "${text}" @ONLY)
+        set_source_files_properties("${file}" TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+        if(flags)
+            set_source_files_properties("${file}" TARGET_DIRECTORY ${target} PROPERTIES COMPILE_FLAGS "${flags}")
+        endif()
+        list(APPEND left "${file}")
+        math(EXPR number "${number} + 1")
+    endwhile()
+    set(${sources} "${left}" PARENT_SCOPE)
+endfunction()
+
+# Keep of oneDNN's object libraries only the sources on the list; batch what may be batched.
+function(cpubuild_trim_onednn)
+    if(NOT CPUBUILD_ONEDNN_OBJECTS)
+        return()
+    endif()
+    file(STRINGS "${CPUBUILD_ONEDNN_OBJECTS}" kept)
+    foreach(target IN ITEMS dnnl_common dnnl_cpu dnnl_cpu_x64)
+        if(NOT TARGET ${target})
+            message(FATAL_ERROR "cpubuild: this oneDNN has no target ${target}, which the list of kept objects is for")
+        endif()
+        get_target_property(folder ${target} SOURCE_DIR)
+        get_target_property(sources ${target} SOURCES)
+        set(left)
+        foreach(source IN LISTS sources)
+            cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}" NORMALIZE OUTPUT_VARIABLE whole)
+            cmake_path(RELATIVE_PATH whole BASE_DIRECTORY "${FETCHCONTENT_SOURCE_DIR_ONEDNN}" OUTPUT_VARIABLE name)
+            if(NOT name MATCHES "\\.cpp$" OR name IN_LIST kept)
+                list(APPEND left "${source}")
+            endif()
+            # These define the same names, in anonymous namespaces or as static functions.
+            if(name MATCHES "^src/cpu/(cpu_[a-z_]+|x64/gemm/[a-z0-9]+/jit_[a-z0-9_]+(_kern|_gemm_f32))\\.cpp$")
+                set_source_files_properties("${whole}" TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+            endif()
+        endforeach()
+        list(LENGTH sources before)
+        list(LENGTH left after)
+        message(STATUS "cpubuild: ${target}: ${after} of ${before} sources")
+        cpubuild_batch_gemm(${target} left)
+        set_target_properties(${target} PROPERTIES SOURCES "${left}" UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    endforeach()
+endfunction()
+
+function(cpubuild_lean)
+    foreach(target IN ITEMS _C _C_AVX512 _C_AVX2)
+        if(TARGET ${target})
+            cpubuild_precompile(${target})
+        endif()
+    endforeach()
+    cpubuild_trim_onednn()
+endfunction()
+
+cmake_language(DEFER CALL cpubuild_lean)

@@ -1,0 +1,1 @@
+"""Scripts that run inside the target environment, by path; the tool itself never imports them."""
