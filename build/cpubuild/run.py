@@ -170,13 +170,24 @@ def followed(
 _detached: list[subprocess.Popen[bytes]] = []
 
 
-def detached(argv: Sequence[str], *, stdin: str, output: Path) -> subprocess.Popen[bytes]:
-    """Start ``argv``, with ``stdin`` to read, in a session of its own; it outlives this process."""
+def detached(
+    argv: Sequence[str],
+    *,
+    stdin: str,
+    output: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start ``argv``, with ``stdin`` to read, in a session of its own; it outlives this process.
+
+    ``env`` replaces the whole environment when given.
+    """
     with tempfile.TemporaryFile() as source, output.open("ab") as sink, _held_back():
         source.write(stdin.encode())
         source.seek(0)
-        streams: dict[str, Any] = {"stdin": source, "stdout": sink, "stderr": sink}
-        process = subprocess.Popen(list(argv), start_new_session=True, **streams)
+        options: dict[str, Any] = {"stdin": source, "stdout": sink, "stderr": sink}
+        options |= {"env": env, "cwd": cwd}
+        process = subprocess.Popen(list(argv), start_new_session=True, **options)
     _detached.append(process)  # kept: nobody waits for it, and that is meant
     return process
 

@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,13 +26,6 @@ LOOK_SECONDS = 1.0
 AT_ONCE = 16
 # A line of the socket: a whole answer at its end.
 LINE_BYTES = 64 << 20
-KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
-QUIET = {
-    "GRADIO_ANALYTICS_ENABLED": "False",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_HUB_OFFLINE": "1",
-    "DO_NOT_TRACK": "1",
-}
 LOCAL = ("localhost", "127.0.0.1", "::1")
 # The browser itself refuses whatever is not from here.
 HEADERS = {
@@ -52,41 +44,6 @@ CSS = """
 #buttons { min-width: 110px !important; max-width: 150px; }
 footer { display: none !important; }
 """
-
-
-# --- the way to the tool's process ---------------------------------------------------------------
-
-
-class Way:
-    """Connections to the tool's process, by the session of a browser."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.open: dict[str, asyncio.StreamWriter] = {}
-
-    async def ask(
-        self, session: str, asked: dict[str, Any]
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """The rows of an answer; they end early when the session has been stopped."""
-        self.stop(session)
-        reader, writer = await asyncio.open_unix_connection(self.path, limit=LINE_BYTES)
-        self.open[session] = writer
-        try:
-            writer.write(json.dumps(asked).encode() + b"\n")
-            await writer.drain()
-            with contextlib.suppress(ConnectionError):
-                while line := await reader.readline():
-                    yield json.loads(line)
-        finally:
-            writer.close()
-            if self.open.get(session) is writer:
-                del self.open[session]
-
-    def stop(self, session: str) -> None:
-        """Close the connection of a session, and with it end the server's work."""
-        writer = self.open.pop(session, None)
-        if writer is not None:
-            writer.close()
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -157,6 +114,29 @@ class Turn:
         self.text, self.pictured = "", 0.0
         self.first: float | None = None
         self.last: dict[str, Any] = {}
+        self.halted = self.forgotten = False
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def rows(
+        self, socket: str, asked: dict[str, Any]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The rows of the answer from the tool's process; they end early when it is stopped."""
+        reader, self.writer = await asyncio.open_unix_connection(socket, limit=LINE_BYTES)
+        try:
+            if not self.halted:
+                self.writer.write(json.dumps(asked).encode() + b"\n")
+            with contextlib.suppress(ConnectionError):
+                # A stop in the middle of a line leaves a part of it.
+                while not self.halted and (line := await reader.readline()).endswith(b"\n"):
+                    yield json.loads(line)
+        finally:
+            self.writer.close()
+
+    def stop(self) -> None:
+        """Close the connection, and with it end the server's work."""
+        self.halted = True
+        if self.writer is not None:
+            self.writer.close()
 
     def asked(
         self, system: str, max_tokens: float, sampling: tuple[float | None, float | None]
@@ -194,6 +174,8 @@ class Turn:
 
     def over(self) -> dict[str, Any]:
         """The chat after the turn; a question that failed is shown, and not remembered."""
+        if self.forgotten:
+            return empty()
         said = [bubble("assistant", self.text)] if self.text else []
         messages = [*self.chat["messages"], bubble("user", self.question), *said]
         if "error" in self.last:
@@ -320,7 +302,8 @@ class Deeds:
     """What the page does when something is clicked."""
 
     def __init__(self, gr: Any, config: dict[str, Any]) -> None:
-        self.skip, self.texts, self.way = gr.skip, config["texts"], Way(config["socket"])
+        self.skip, self.texts, self.socket = gr.skip, config["texts"], config["socket"]
+        self.turns: dict[str, Turn] = {}  # those under way, by the session of a browser
         self.running = (gr.update(visible=False), gr.update(visible=True))
         self.at_rest = (gr.update(visible=True), gr.update(visible=False))
 
@@ -336,32 +319,38 @@ class Deeds:
         request: Any,
     ) -> AsyncIterator[tuple[Any, ...]]:
         """Ask, and show the answer as it comes: question, bubbles, chat, the two buttons."""
-        skip = self.skip
-        if not (question or "").strip():
-            yield skip(), skip(), skip(), *self.at_rest
+        skip, session = self.skip, request.session_hash
+        if not (question or "").strip() or session in self.turns:
+            yield (skip(),) * 5
             return
         words = self.texts[language(request.headers.get("accept-language"))]["said"]
-        turn = Turn(question.strip(), chat, words)
-        yield "", turn.picture(), skip(), *self.running
-        asked = turn.asked(system, max_tokens, (temperature, top_p) if own else (None, None))
+        turn = self.turns[session] = Turn(question.strip(), chat, words)
         try:
-            async with contextlib.aclosing(self.way.ask(request.session_hash, asked)) as rows:
+            yield "", turn.picture(), skip(), *self.running
+            asked = turn.asked(system, max_tokens, (temperature, top_p) if own else (None, None))
+            async with contextlib.aclosing(turn.rows(self.socket, asked)) as rows:
                 async for row in rows:
                     if turn.take(row):
                         yield skip(), turn.picture(), skip(), skip(), skip()
         except OSError:
             turn.last = {"error": [{"what": words["gone"], "why": "", "do": [words["gone_do"]]}]}
+        finally:
+            del self.turns[session]
         after = turn.over()
-        back = question if "error" in turn.last else skip()
+        back = question if "error" in turn.last and not turn.forgotten else skip()
         yield back, after["shown"], after, *self.at_rest
 
     async def halt(self, request: Any) -> None:
         """Stop the answer."""
-        self.way.stop(request.session_hash)
+        if turn := self.turns.get(request.session_hash):
+            turn.stop()
 
     async def fresh(self, request: Any) -> tuple[Any, ...]:
-        """Stop the answer and forget everything."""
-        self.way.stop(request.session_hash)
+        """Forget everything; an answer under way is stopped, and its end shows the empty chat."""
+        if turn := self.turns.get(request.session_hash):
+            turn.forgotten = True
+            turn.stop()
+            return (self.skip(),) * 5
         return "", [], empty(), *self.at_rest
 
 
@@ -374,17 +363,17 @@ def wired(gr: Any, blocks: Any, parts: dict[str, Any], config: dict[str, Any]) -
     outputs = [parts[name] for name in ("question", "bubbles", "chat", "send", "stop")]
     wishes = [parts[name] for name in ("system", "max_tokens", "own", "temperature", "top_p")]
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
-    sent = gr.on(
+    gr.on(
         [parts["question"].submit, parts["send"].click],
         deeds.send,
         [parts["question"], parts["chat"], *wishes],
         outputs,
         concurrency_limit=AT_ONCE,
-        trigger_mode="once",
+        trigger_mode="multiple",
         **quiet,
     )
     parts["stop"].click(deeds.halt, None, None, queue=False, **quiet)
-    parts["fresh"].click(deeds.fresh, None, outputs, cancels=[sent], queue=False, **quiet)
+    parts["fresh"].click(deeds.fresh, None, outputs, queue=False, **quiet)
     blocks.unload(deeds.halt)
 
 
@@ -426,17 +415,6 @@ def called(host: str) -> str | None:
         return None
 
 
-def apart(config: dict[str, Any]) -> None:
-    """Let this process be of nobody's surroundings, and end when the tool's process has ended."""
-    folder = Path(config["folder"])
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    own = {name: str(folder) for name in ("HOME", "TMPDIR", "GRADIO_TEMP_DIR", "HF_HOME")}
-    os.environ.clear()
-    os.environ.update(kept | own | QUIET)
-    os.chdir(folder)
-    threading.Thread(target=follow, args=(config["parent"],), daemon=True).start()
-
-
 def follow(parent: int) -> None:
     """Wait until another process is the parent."""
     while os.getppid() == parent:
@@ -449,7 +427,7 @@ def follow(parent: int) -> None:
 def main() -> None:
     """Serve the page until somebody ends this process."""
     config = json.load(sys.stdin)
-    apart(config)
+    threading.Thread(target=follow, args=(config["parent"],), daemon=True).start()
     gr: Any = importlib.import_module("gradio")
     fastapi: Any = importlib.import_module("fastapi")
     uvicorn: Any = importlib.import_module("uvicorn")

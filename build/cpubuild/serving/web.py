@@ -31,6 +31,15 @@ SIDECAR = "web"
 REQUIREMENTS = ("gradio>=6.31,<7",)
 PORT = 7860
 PASSWORD_VARIABLE = "CPUBUILD_WEB_PASSWORD"  # noqa: S105 - the name of a variable, not a secret
+# What the page's process sees of the caller's environment: no key, no switch of Gradio's.
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+FOLDERS = ("HOME", "TMPDIR", "GRADIO_TEMP_DIR", "HF_HOME")
+QUIET = {
+    "GRADIO_ANALYTICS_ENABLED": "False",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+}
 READY_SECONDS = 180.0
 LOOK_SECONDS = 0.25
 
@@ -203,7 +212,6 @@ def shown(
     ):
         config = {
             "socket": str(socket),
-            "folder": name,
             "host": place.host,
             "port": place.port,
             "auth": place.auth,
@@ -214,13 +222,20 @@ def shown(
             "parent": os.getpid(),
         }
         argv = [str(python), "-I", str(program)]
-        process = run.detached(argv, stdin=json.dumps(config), output=log)
+        env = environment(os.environ, name)
+        process = run.detached(argv, stdin=json.dumps(config), output=log, env=env, cwd=Path(name))
         page = Page(process=process, log=log)
         try:
             await_page(page, place)
             yield page
         finally:
             run.end_group(process)
+
+
+def environment(environ: Mapping[str, str], folder: str) -> dict[str, str]:
+    """The whole environment of the page's process, which writes into ``folder`` only."""
+    kept = {name: environ[name] for name in KEPT if name in environ}
+    return kept | dict.fromkeys(FOLDERS, folder) | QUIET
 
 
 def await_page(page: Page, place: Place) -> None:

@@ -367,6 +367,14 @@ def test_a_stopped_answer_is_remembered_as_far_as_it_came() -> None:
     assert re.search(r"stopped after [\d.]+ s · first token after", after["shown"][-1]["content"])
 
 
+def test_a_forgotten_turn_leaves_an_empty_chat() -> None:
+    now = turn(chat=turn().over())
+    now.take({"text": "ab"})
+    now.forgotten = True
+    now.stop()
+    assert (now.halted, now.over()) == (True, web_page.empty())
+
+
 def test_a_failed_turn_is_shown_and_not_remembered() -> None:
     now = turn()
     now.take({"text": "half"})
@@ -378,6 +386,16 @@ def test_a_failed_turn_is_shown_and_not_remembered() -> None:
 
 
 # --- its process -------------------------------------------------------------------------------
+
+
+def test_the_process_sees_no_key_and_writes_into_its_folder_only() -> None:
+    given = {"PATH": "/bin", "LANG": "C", "VLLM_API_KEY": "k", "GRADIO_SHARE": "1", "HOME": "/me"}
+    made = web.environment(given, "/folder")
+    assert (made["PATH"], made["LANG"], made["HOME"], made["TMPDIR"]) == (
+        *("/bin", "C"),
+        *("/folder", "/folder"),
+    )
+    assert not {"VLLM_API_KEY", "GRADIO_SHARE"} & set(made)
 
 
 def through(guard: web_page.Guard, host: bytes | None) -> list[dict[str, Any]]:
