@@ -236,8 +236,8 @@ def kv_space(ctx: Context) -> Iterator[Finding]:
             why="vLLM reads it as an integer and stops at anything else (ValueError).",
             remedy=("export VLLM_CPU_KVCACHE_SPACE=4", "unset VLLM_CPU_KVCACHE_SPACE"),
         )
-    elif int(value) << 30 > ctx.facts.memory.usable:
-        usable = ctx.facts.memory.usable >> 30
+    elif int(value) << 30 > ctx.facts.room():
+        usable = ctx.facts.room() >> 30
         yield state(
             "environment.kv_space",
             Status.WARN,

@@ -137,21 +137,23 @@ def default_cache(ctx: Context) -> Iterator[Finding]:
     if not among(ctx.release.version, row["fraction_versions"]):
         return
     said = ctx.env("VLLM_CPU_KVCACHE_SPACE") or ctx.needs.kv_cache_bytes
-    seen = memory.total
+    room = ctx.facts.room()
+    nodes = [n.memory_total for n in ctx.facts.numa if n.memory_total and n.cpus]
+    seen = min([memory.total, *nodes])
     if memory.limit is not None and among(ctx.release.version, row["cgroup_versions"]):
         seen = min(seen, memory.limit)
     want = int(row["memory_fraction"] * seen)
-    if said or memory.usable >= want:
+    if said or room >= want:
         yield fine("memory.kv_default", "the KV cache's size is given" if said else "fits")
         return
     yield state(
         "memory.kv_default",
         Status.WARN,
-        f"{words(memory.usable)} usable of {words(seen)}",
+        f"{words(room)} usable of {words(seen)}",
         needed=f"{words(want)} ({row['memory_fraction']:.0%} of all), or a stated size",
         why=f"{ctx.release.version} takes this much unless told, and refuses to start without it; "
         "the smoke test states a small size itself.",
-        remedy=stated_cache(memory.usable),
+        remedy=stated_cache(room),
     )
 
 

@@ -38,6 +38,12 @@ def _meminfo(text: str) -> dict[str, int]:
     return {name: int(number) * 1024 for name, number in found}
 
 
-def node_total(text: str) -> int | None:
-    """Return MemTotal of a NUMA node's meminfo in bytes."""
-    return _meminfo(text).get("MemTotal")
+def of_node(text: str) -> tuple[int | None, int | None]:
+    """Return total and available bytes of a NUMA node's meminfo; None for what it does not say.
+
+    The kernel gives no MemAvailable for a node: what is free, file cache and reclaimable slabs.
+    """
+    values = _meminfo(text)
+    parts = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+    available = sum(values.get(name, 0) for name in parts) if "MemFree" in values else None
+    return values.get("MemTotal"), available

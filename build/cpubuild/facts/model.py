@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,11 +36,12 @@ class Cpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NumaNode:
-    """One NUMA node: CPU numbers and memory in bytes."""
+    """One NUMA node: CPU numbers, memory in bytes and what of it is free or file cache."""
 
     id: int
     cpus: tuple[int, ...]
     memory_total: int | None = None
+    memory_available: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,6 +210,19 @@ class HostFacts:
     container: Container
     environment: tuple[tuple[str, str], ...] = ()
     reach: tuple[Reach, ...] = ()
+
+    def room(self, cpus: Iterable[int] = ()) -> int:
+        """Bytes that one worker on ``cpus`` (none: on any) can take, as vLLM itself counts them.
+
+        It looks at the memory node of the first CPU, which in a virtual machine can hold less than
+        the host says it has.
+        """
+        first = min(cpus, default=min(self.cpu.allowed, default=None))
+        nodes = (node for node in self.numa if first in node.cpus)
+        node = next((n for n in nodes if n.memory_available is not None), None)
+        if node is None or node.memory_available is None:
+            return self.memory.usable
+        return min(self.memory.usable, node.memory_available)
 
     def tool(self, name: str) -> Tool | None:
         """The program called ``name`` if it is on PATH."""

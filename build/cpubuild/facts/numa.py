@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cpubuild.facts.memory import node_total
+from cpubuild.facts.memory import of_node
 from cpubuild.facts.model import NumaNode
 from cpubuild.facts.read import Texts, cpu_list, read_texts
 
@@ -23,11 +23,9 @@ def parse(texts: Texts) -> tuple[NumaNode, ...]:
         re.fullmatch(rf"{FOLDER}/node(0|[1-9]\d{{0,4}})/cpulist", name, re.ASCII) for name in texts
     )
     numbers = sorted(int(match[1]) for match in found if match)
-    return tuple(
-        NumaNode(
-            id=number,
-            cpus=cpu_list(texts[f"{FOLDER}/node{number}/cpulist"]),
-            memory_total=node_total(texts.get(f"{FOLDER}/node{number}/meminfo", "")),
-        )
-        for number in numbers
-    )
+    nodes = []
+    for number in numbers:
+        total, available = of_node(texts.get(f"{FOLDER}/node{number}/meminfo", ""))
+        cpus = cpu_list(texts[f"{FOLDER}/node{number}/cpulist"])
+        nodes.append(NumaNode(id=number, cpus=cpus, memory_total=total, memory_available=available))
+    return tuple(nodes)

@@ -192,13 +192,18 @@ def cache_variable(facts: HostFacts, tree: Tree) -> tuple[Variable, ...]:
     """The KV cache where no model is known: a share of what is free, whole GiB, at least one."""
     if not tree.has(KV_VARIABLE):
         return ()
-    share = memory.constants()["kv_share"]
-    space = max(1, int(facts.memory.usable * share / GIB))
+    space = cache_space(facts)
+    share, free = memory.constants()["kv_share"], facts.room() / GIB
     reason = (
-        f"GiB for the KV cache: {share:.0%} of the {facts.memory.usable / GIB:.1f} GiB free "
-        "when this was written; without it vLLM asks for nearly all memory"
+        f"GiB for the KV cache: {share:.0%} of the {free:.1f} GiB free when this was written; "
+        "without it vLLM asks for nearly all memory"
     )
     return (Variable(name=KV_VARIABLE, value=str(space), reason=reason),)
+
+
+def cache_space(facts: HostFacts) -> int:
+    """GiB for the KV cache where no model is known."""
+    return max(1, int(facts.room() * memory.constants()["kv_share"] / GIB))
 
 
 def whole_cache(plan: Plan, tree: Tree) -> tuple[Variable, ...]:

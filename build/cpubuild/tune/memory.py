@@ -76,8 +76,9 @@ def demand(facts: HostFacts, shape: Shape, dtype: str, placed: Threads) -> Deman
 
 
 def free(facts: HostFacts, placed: Threads) -> int:
-    """Bytes that can be taken: of one memory node where the only worker is kept on it."""
-    usable = facts.memory.usable
+    """Bytes that can be taken: of the memory nodes on which the workers are kept."""
+    each = min((facts.room(cpus) for cpus in placed.ranks), default=facts.room())
+    usable = min(facts.memory.usable, each * max(1, len(placed.ranks)))
     node = placed.node
     if node is None or not node.memory_total or not facts.memory.total:
         return usable

@@ -167,8 +167,7 @@ def test_old_kernels_without_mem_available() -> None:
 
 def test_numa_nodes_by_number_and_without_meminfo() -> None:
     texts = {f"{numa.FOLDER}/node{n}/cpulist": f"{n}\n" for n in (10, 2)}
-    texts[f"{numa.FOLDER}/node2/meminfo"] = "Node 2 MemTotal:       64 kB\n"
-    assert [(n.id, n.cpus, n.memory_total) for n in numa.parse(texts)] == [
-        (2, (2,), 65536),
-        (10, (10,), None),
-    ]
+    rows = ("MemTotal: 64", "MemFree: 8", "Active(file): 4", "Inactive(file): 2", "SReclaimable: 1")
+    texts[f"{numa.FOLDER}/node2/meminfo"] = "".join(f"Node 2 {row} kB\n" for row in rows)
+    seen = [(n.id, n.cpus, n.memory_total, n.memory_available) for n in numa.parse(texts)]
+    assert seen == [(2, (2,), 64 << 10, 15 << 10), (10, (10,), None, None)]

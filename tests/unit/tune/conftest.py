@@ -46,11 +46,15 @@ WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "I32": 4, "I8": 1}
 def make_host() -> Callable[..., HostFacts]:
     """A recorded host; ``cpu``, ``memory`` and others take changes of their parts.
 
-    It has no tcmalloc unless told: a recorded path may exist on the machine of the test.
+    It has no tcmalloc unless told: a recorded path may exist on the machine of the test. Where its
+    memory is told, its nodes say nothing of their own.
     """
 
     def make(name: str = "amx-bf16--sapphire-rapids-vm", **changes: Any) -> HostFacts:
         facts = replay(HOSTS / name)
+        if "memory" in changes and "numa" not in changes:
+            nodes = (dataclasses.replace(node, memory_available=None) for node in facts.numa)
+            changes["numa"] = tuple(nodes)
         changes["libraries"] = {"tcmalloc": None, **changes.get("libraries", {})}
         parts = {
             key: dataclasses.replace(getattr(facts, key), **changes.pop(key))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.tune.conftest import HOSTS
 
 from cpubuild.facts.collect import replay
+from cpubuild.facts.model import NumaNode
 from cpubuild.findings import Status
 from cpubuild.tune import memory
 from cpubuild.tune.shape import Shape
@@ -137,12 +140,21 @@ def test_free_is_what_the_control_group_leaves(make_host, available, limit, used
 
 def test_a_worker_on_one_of_two_nodes_has_that_nodes_share(make_host):
     facts = make_host(memory={"total": 64 * GIB, "available": 60 * GIB, "limit": None})
-    from dataclasses import replace
-
-    from cpubuild.facts.model import NumaNode
-
     node = NumaNode(id=0, cpus=(0, 1), memory_total=16 * GIB)
     assert memory.free(facts, replace(ONE, node=node)) == 15 * GIB
+
+
+def test_a_node_that_holds_less_than_the_host_says_is_what_counts(make_host):
+    """A virtual machine whose balloon took half of the node: vLLM's worker counts the node."""
+    node = NumaNode(id=0, cpus=(0, 1), memory_total=12 * GIB, memory_available=10 * GIB)
+    memory_of = {"total": 24 * GIB, "available": 23 * GIB, "limit": None}
+    facts = replace(make_host(memory=memory_of), numa=(node,))
+    assert memory.free(facts, ONE) == 10 * GIB
+    two = replace(ONE, ranks=((0,), (1,)))
+    assert memory.free(facts, two) == 20 * GIB
+    other = replace(node, id=1, cpus=(2, 3), memory_available=4 * GIB)
+    apart = replace(two, ranks=((0, 1), (2, 3)))
+    assert memory.free(replace(facts, numa=(node, other)), apart) == 8 * GIB
 
 
 def test_findings_name_bytes_and_what_to_do():
@@ -164,4 +176,4 @@ def test_the_numbers_of_a_real_host(make_host):
     asked = memory.demand(facts, shape(), "float32", ONE)
     assert asked.weights == 4 * 494_000_000
     assert asked.token == 2 * 24 * 2 * 64 * 4
-    assert asked.granted < asked.free == facts.memory.usable
+    assert asked.granted < asked.free == facts.room() < facts.memory.usable
