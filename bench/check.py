@@ -7,6 +7,7 @@ collect-env prints what it finds, without a verdict; check judges the host again
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             return check(Path(folder) / "state")
 
+    # In an environment without pip, which uv makes, collect-env asks uv for the packages.
+    environ = os.environ | {"PATH": f"{os.environ['PATH']}:{lib.TOOL}"}
     with tempfile.TemporaryDirectory() as folder:
         cases = [
             lib.Case(
                 name="vllm collect-env",
-                run=lambda: lib.timed([vllm, "collect-env"], cwd=Path(folder)),
+                run=lambda: lib.timed([vllm, "collect-env"], cwd=Path(folder), env=environ),
             ),
             lib.Case(name="cpubuild check", run=lambda: check(state)),
             lib.Case(name="cpubuild check, first look", run=first_look),

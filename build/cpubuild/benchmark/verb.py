@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,21 @@ from cpubuild import jsonio, models, ui
 from cpubuild.benchmark import own
 from cpubuild.benchmark.load import Load, measure
 from cpubuild.calls import Call, Outcome
-from cpubuild.errors import ExitCode, fail
+from cpubuild.diagnosing import explain_failure
+from cpubuild.errors import CpuBuildError, ExitCode, fail
 from cpubuild.facts import cpu
 from cpubuild.render import render
 from cpubuild.serving import connect, lifecycle, serve
 from cpubuild.serving.client import Client
 from cpubuild.serving.record import Files, family, files_of, memory
 from cpubuild.state import State, now
+from cpubuild.survey import observe
+from cpubuild.tune.api import KV_VARIABLE, cache_space
 
 STREAMS = (1, 4, 16)
 TOKENS = 64
 VLLM, API = "vllm", "api"
+DEFAULTS, TUNED = "vLLM's defaults", "tuned"
 RESULT, PICTURE = "bench.json", "bench.svg"
 # Noise between two runs on one host; less is no news.
 NOISE = 0.10
@@ -50,8 +54,9 @@ def bench(call: Call) -> Outcome:
         client=client_of(call.options["client"]),
     )
     state = State(root=call.resolved().settings.state)
+    refused = None
     if call.options["compare"]:
-        folder, name, runs = both(call, state, wanted)
+        folder, name, runs, refused = both(call, state, wanted)
     else:
         with connect.talk(call) as talk:
             folder, name = state.new_run("bench"), talk.model
@@ -62,6 +67,7 @@ def bench(call: Call) -> Outcome:
         "host": host(),
         "tokens": wanted.tokens,
         "runs": runs,
+        "refused": refused,
         "ratio": ratios(runs),
         "last": last(state, name, runs),
         "published": [{"what": what, "tokens_per_s": rate} for what, rate in PUBLISHED],
@@ -110,8 +116,14 @@ def tokens_of(text: str | None) -> int:
     )
 
 
-def both(call: Call, state: State, wanted: Wanted) -> tuple[Path, str, list[dict[str, Any]]]:
-    """VLLM's own defaults and the tuned settings in one run, each with a server of its own."""
+def both(
+    call: Call, state: State, wanted: Wanted
+) -> tuple[Path, str, list[dict[str, Any]], dict[str, Any] | None]:
+    """VLLM's own defaults and the tuned settings in one run, each with a server of its own.
+
+    On a small or busy host the defaults want more memory than is free and do not start: then the
+    last value says why, and the cache is given a size, or there is no such run at all.
+    """
     files = files_of(state)
     if not call.options["model"] or call.options["url"]:
         raise fail(
@@ -126,21 +138,44 @@ def both(call: Call, state: State, wanted: Wanted) -> tuple[Path, str, list[dict
             remedy=("cpubuild serve --stop",),
         )
     models.find(call.options["model"], state, call.environ)
-    folder, name = state.new_run("bench"), ""
+    folder, refused = state.new_run("bench"), None
     runs: list[dict[str, Any]] = []
-    for label, untuned in (("vLLM's defaults", True), ("tuned", False)):
-        ui.say(f"---- {label}")
-        more = {**connect.UNSAID, "model": call.options["model"]}
-        more["api_key_file"] = call.options["api_key_file"]
-        asked = dataclasses.replace(call, options={**more, "untuned": untuned})
+    for label, environ in ways(call, state):
         try:
-            serve.begin(asked, state, files)
-            with connect.talk(dataclasses.replace(call, options=dict(call.options))) as talk:
-                name = talk.model
-                runs.append(measured(label, talk, wanted, folder / ("default", "tuned")[len(runs)]))
-        finally:
-            lifecycle.stop(files)
-    return folder, name, runs
+            runs.append(served(call, state, wanted, folder / "default", label, environ)[1])
+            break
+        except CpuBuildError as error:
+            if error.exit_code is not ExitCode.VERIFY:
+                raise
+            (problem, *_) = explain_failure(error).problems
+            ui.say(f"{ui.mark('warn')} {label}: {problem.what}; {problem.why}")
+            refused = refused or {"label": label, "what": problem.what, "why": problem.why}
+    name, tuned = served(call, state, wanted, folder / "tuned", TUNED, call.environ)
+    return folder, name, [*runs, tuned], refused
+
+
+def ways(call: Call, state: State) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """VLLM's defaults, and the same with a cache of a stated size, as vLLM's own remedy says."""
+    yield DEFAULTS, call.environ
+    facts = observe(call.resolved().settings, state)
+    space = str(cache_space(facts))
+    yield f"{DEFAULTS}, {space} GiB cache", {**call.environ, KV_VARIABLE: space}
+
+
+def served(
+    call: Call, state: State, wanted: Wanted, folder: Path, label: str, environ: Mapping[str, str]
+) -> tuple[str, dict[str, Any]]:
+    """One way of starting: the model's name, and what was measured."""
+    files = files_of(state)
+    ui.say(f"---- {label}")
+    more = {**connect.UNSAID, "model": call.options["model"], "untuned": label != TUNED}
+    more["api_key_file"] = call.options["api_key_file"]
+    try:
+        serve.begin(dataclasses.replace(call, options=more, environ=environ), state, files)
+        with connect.talk(dataclasses.replace(call, options=dict(call.options))) as talk:
+            return talk.model, measured(label, talk, wanted, folder)
+    finally:
+        lifecycle.stop(files)
 
 
 def measured(label: str, talk: connect.Talk, wanted: Wanted, folder: Path) -> dict[str, Any]:
@@ -248,16 +283,19 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     """The table for people."""
     shown = [f"{document['model']} on {document['host']['cpu']}, {document['tokens']} tokens each"]
     shown.append(f"asked by {document['runs'][0]['client']}")
-    head = f"{'':<18}{'streams':>8}{'tokens/s':>10}{'each':>8}{'first, s':>10}{'95 of 100':>11}"
+    wide = max(18, *(len(run["label"]) + 2 for run in document["runs"]))
+    head = f"{'':<{wide}}{'streams':>8}{'tokens/s':>10}{'each':>8}{'first, s':>10}{'95 of 100':>11}"
     shown.append(head)
     for run in document["runs"]:
         shown += [
-            f"{run['label']:<18}{r['streams']:>8}{r['tokens_per_s']:>10.1f}{r['each']:>8.1f}"
+            f"{run['label']:<{wide}}{r['streams']:>8}{r['tokens_per_s']:>10.1f}{r['each']:>8.1f}"
             f"{r['first_median']:>10.2f}{r['first_p95']:>11.2f}"
             for r in run["loads"]
         ]
         if run["memory"]:
-            shown.append(f"{run['label']:<18}memory {run['memory'] / 2**30:.2f} GiB")
+            shown.append(f"{run['label']:<{wide}}memory {run['memory'] / 2**30:.2f} GiB")
+    if document["refused"]:
+        shown.append(f"{document['refused']['label']} did not start: {document['refused']['why']}")
     if document["ratio"]:
         pairs = ", ".join(f"{s}: {x:.2f} x" for s, x in document["ratio"].items())
         shown.append(f"tuned against vLLM's defaults, by streams: {pairs}")

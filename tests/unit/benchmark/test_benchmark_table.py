@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from importlib import resources
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +16,8 @@ from jsonschema import Draft202012Validator
 from cpubuild import jsonio
 from cpubuild.benchmark import verb
 from cpubuild.benchmark.load import Load, quantile
-from cpubuild.errors import CpuBuildError, ExitCode
+from cpubuild.calls import Call
+from cpubuild.errors import CpuBuildError, ExitCode, fail
 from cpubuild.state import State
 
 
@@ -107,6 +110,7 @@ def test_the_document_its_table_and_its_picture(tmp_path):
         "host": verb.host(),
         "tokens": 64,
         "runs": runs,
+        "refused": None,
         "ratio": verb.ratios(runs),
         "last": {"created": "then", "label": "tuned", "ratio": {"1": 1.0}},
         "published": [],
@@ -121,3 +125,38 @@ def test_the_document_its_table_and_its_picture(tmp_path):
     bars = [e for e in root.iter() if e.get("class") in ("r0", "r1")]
     assert [float(b.get("width", 0)) for b in bars] == [360.0, 540.0]
     assert "a <model>" in "".join(root.itertext())
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_defaults_that_do_not_start_get_a_cache_of_a_stated_size(tmp_path, monkeypatch, stated):
+    """On a small or busy host vLLM's defaults want more memory than is free."""
+
+    def begin(call, state, files):
+        if call.options["untuned"] and not (stated and "VLLM_CPU_KVCACHE_SPACE" in call.environ):
+            raise fail(ExitCode.VERIFY, "the server has ended", why="10.43 GiB are free")
+
+    @contextlib.contextmanager
+    def talk(call):
+        yield SimpleNamespace(model="m", context=None)
+
+    stopped = []
+    monkeypatch.setattr(verb.models, "find", lambda *given: None)
+    monkeypatch.setattr(verb.lifecycle, "running", lambda files: None)
+    monkeypatch.setattr(verb.lifecycle, "stop", stopped.append)
+    monkeypatch.setattr(verb.serve, "begin", begin)
+    monkeypatch.setattr(verb, "observe", lambda *given: None)
+    monkeypatch.setattr(verb, "cache_space", lambda facts: 4)
+    monkeypatch.setattr(verb.connect, "talk", talk)
+    monkeypatch.setattr(verb, "measured", lambda label, *given: run(label, s1=1.0 + len(label)))
+    options = {"model": "m", "url": None, "api_key_file": None}
+    call = Call(flags={}, options=options, verbose=False, environ={}, tell=print)
+    wanted = verb.Wanted(streams=(1,), tokens=8, client=None)
+    _, name, runs, refused = verb.both(call, State(root=tmp_path / "state"), wanted)
+    first = ["vLLM's defaults, 4 GiB cache"] if stated else []
+    assert (name, [r["label"] for r in runs], len(stopped)) == ("m", [*first, "tuned"], 3)
+    assert refused == {
+        "label": "vLLM's defaults",
+        "what": "the server has ended",
+        "why": "10.43 GiB are free",
+    }
+    assert (verb.ratios(runs) is None) is not stated
