@@ -226,7 +226,13 @@ class Engine:
         vllm: Any = importlib.import_module("vllm")
         started = time.monotonic()
         self.options = {**engine_options(), **extra}
-        self.llm = vllm.LLM(model=model, **self.options)
+        if extra.get("enforce_eager"):
+            # Else the first answer with log-probabilities compiles their ranks, which none reads.
+            os.environ["TORCH_COMPILE_DISABLE"] = "1"
+        try:
+            self.llm = vllm.LLM(model=model, **self.options)
+        finally:
+            os.environ.pop("TORCH_COMPILE_DISABLE", None)
         self.parameters = vllm.SamplingParams
         self.start = round(time.monotonic() - started, 3)
 
