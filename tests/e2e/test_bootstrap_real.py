@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,9 +14,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
+from tests.e2e.compiling import compiling, left_running, seeded
 
 from cpubuild.settings import DEFAULT_VLLM
-from cpubuild.ui import COUNTER
 
 pytestmark = pytest.mark.e2e
 
@@ -159,10 +154,7 @@ def test_bad_settings_are_named_and_nothing_moves(
 
 def test_a_killed_compile_goes_on(installed: dict[str, Any], state: Path, tmp_path: Path) -> None:
     """kill -9 of the tool in the middle of a compile; the next run takes up the objects."""
-    root = tmp_path / "state"
-    for name in ("sources", "downloads", "buildenvs", "locks"):
-        if (state / name).is_dir():
-            shutil.copytree(state / name, root / name, symlinks=True, copy_function=linked)
+    root = seeded(state, tmp_path / "state")
     with compiling(root) as first:
         counted = first.until(objects=6)
         first.process.kill()
@@ -171,62 +163,3 @@ def test_a_killed_compile_goes_on(installed: dict[str, Any], state: Path, tmp_pa
         second.process.send_signal(signal.SIGTERM)
         assert second.process.wait(timeout=60) == 75
     assert not left_running(root)
-
-
-def linked(source: str, target: str) -> None:
-    """Give a file a second name, or copy it where the filesystems differ."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compiling:
-    """A bootstrap in the background; ``root`` is its state root, ``before`` the runs it found."""
-
-    process: subprocess.Popen[bytes]
-    root: Path
-    before: frozenset[Path]
-
-    def until(self, *, objects: int) -> tuple[int, int]:
-        """Ninja's counter (objects done, of how many) as soon as this run has made ``objects``."""
-        deadline = time.monotonic() + 1500
-        while time.monotonic() < deadline:
-            counter = self.counter()
-            if counter is not None and counter[0] >= objects:
-                return counter
-            assert self.process.poll() is None, f"it ended: {self.process.returncode}"
-            time.sleep(0.5)
-        raise AssertionError("no compile within 25 minutes")
-
-    def counter(self) -> tuple[int, int] | None:
-        new = set(self.root.glob("runs/*")) - self.before
-        logs = [run / "compile" / "log" for run in new if (run / "compile" / "log").is_file()]
-        lines = [x for log in logs for x in log.read_text(errors="replace").splitlines()]
-        found = [m for m in map(COUNTER.match, lines) if m]
-        return (int(found[-1][1]), int(found[-1][2])) if found else None
-
-
-@contextlib.contextmanager
-def compiling(root: Path) -> Iterator[Compiling]:
-    script = Path(sys.executable).parent / "cpubuild"
-    before = frozenset(root.glob("runs/*"))
-    process = subprocess.Popen(
-        [script, "bootstrap", "--state", str(root)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield Compiling(process=process, root=root, before=before)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def left_running(root: Path) -> list[str]:
-    import psutil
-
-    lines = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
-    return [line for line in lines if str(root) in line]
