@@ -71,8 +71,11 @@ def web(call: Call) -> Outcome:
         folder = state.new_run("web")
         python = sidecar(state, SIDECAR, REQUIREMENTS, folder=folder, offline=settings.offline)
         with shown(python, place, talk, start, folder / "page") as page:
-            call.tell(ready(place, talk, page))
-            ended = page.wait()
+            try:
+                call.tell(ready(place, talk, page))
+                ended = page.wait()
+            except KeyboardInterrupt:  # the way to end it
+                ended = 0
     if ended not in lifecycle.ORDERLY:
         raise page.failed(f"the page has ended: exit status {ended}")
     ui.say("the page has ended")
@@ -176,12 +179,10 @@ class Page:
     log: Path
 
     def wait(self) -> int:
-        """Wait until it has ended, or an interrupt wants it to; its exit status."""
-        with contextlib.suppress(KeyboardInterrupt):
-            while self.process.poll() is None:
-                time.sleep(LOOK_SECONDS)
-            return int(self.process.returncode)
-        return 0
+        """Wait until it has ended; its exit status."""
+        while self.process.poll() is None:
+            time.sleep(LOOK_SECONDS)
+        return int(self.process.returncode)
 
     def failed(self, what: str) -> CpuBuildError:
         """The error of a page that did not do what it should."""
