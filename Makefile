@@ -8,6 +8,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 VERBS := check plan bootstrap verify repair status clean rollback report model tune serve ask chat web bench diagnose
+TEST_PACKAGES := chromium cloud-init g++ git git-lfs numactl redis-server systemd
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help $(VERBS) test test-fast lint
@@ -38,8 +39,19 @@ $(VERBS): .venv/.tool
 	@$(BIN)/python -m pip install -q --group dev >&2
 	@touch $@
 
+# What the tests use of the operating system: a browser, servers, the checkers of what is written for
+# others. As root on Debian and its kin they are installed, unless CPUBUILD_NO_SYSTEM is set; a test
+# that misses one names it.
+.venv/.host: Makefile .venv/.dev
+	@if [ "$$(id -u)" = 0 ] && [ -z "$$CPUBUILD_NO_SYSTEM" ] && command -v apt-get >/dev/null && \
+	    ! dpkg-query -W $(TEST_PACKAGES) >/dev/null 2>&1; then \
+	   apt-get update -q && \
+	   DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(TEST_PACKAGES); \
+	 fi >&2
+	@touch $@
+
 # The whole suite; the last part works on the real vLLM and bootstraps it if it is not there yet.
-test: .venv/.dev
+test: .venv/.host
 	$(BIN)/python -m pytest -n 2 -m "not e2e" $(ARGS)
 	$(BIN)/python -m pytest -m e2e $(ARGS)
 
