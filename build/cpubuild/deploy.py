@@ -212,10 +212,18 @@ def values(folder: Path, job: Job, request: Request | None) -> dict[str, Any]:
         "program": str(Path(sys.executable).parent / "cpubuild"),
         "user": pwd.getpwuid(os.getuid()).pw_name,
         "hint": str(folder / UNIT),
+        "private_tmp": not temporary(tuning.env, job.model, job.state, Path(sys.executable)),
     }
     if request is None:
         return shown
     return shown | elsewhere(job, request) | image(folder, job, request) | machine(job, shown)
+
+
+def temporary(*paths: Path) -> bool:
+    """Whether one of these lies where a service with a /tmp of its own cannot see it."""
+    shared = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108
+    seen = {p for path in paths for p in (path.absolute(), path.resolve())}
+    return any(path.is_relative_to(place) for path in seen for place in shared)
 
 
 def elsewhere(job: Job, request: Request) -> dict[str, Any]:
@@ -335,6 +343,7 @@ def machine(job: Job, shown: dict[str, Any]) -> dict[str, Any]:
         "program": f"{HOME}/.venv/bin/cpubuild",
         "user": "root",
         "hint": "",
+        "private_tmp": not temporary(Path(there)),
     }
     return {
         "machine_model": there,

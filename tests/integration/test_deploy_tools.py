@@ -85,6 +85,11 @@ def test_systemd_takes_both_units(out, tmp_path):
     for unit in (out / "vllm.service", inner):
         done = run(program, "verify", unit)
         assert (done.returncode, done.stderr) == (0, "")
+        # Root without DynamicUser, the network, files and NUMA calls are what is left of exposure.
+        strict = ("security", "--offline=true", "--no-pager", "--threshold=25", unit)
+        done = run(program, *strict)
+        assert done.returncode == 0, done.stdout
+        assert run(program, *strict[:-2], "--threshold=10", unit).returncode != 0
     text = (out / "vllm.service").read_text("utf-8")
     assert "MemoryMax=6144M\n" in text
     assert "api-key" not in text

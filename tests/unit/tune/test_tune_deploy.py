@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -220,6 +221,29 @@ def test_the_compose_file_limits_what_the_plan_takes(job, make_host, tmp_path):
     assert service["environment"]["VLLM_API_KEY"].startswith("${VLLM_API_KEY:?")
     unit = (tmp_path / "out/vllm.service").read_text()
     assert "MemoryMax=6144M\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("paths", "private"),
+    [
+        (("/srv/model", "/var/lib/x"), True),
+        (("/srv/model", "/tmp/state"), False),
+        (("/var/tmp/model",), False),
+        (("/tmpfiles/model",), True),
+    ],
+)
+def test_what_lies_in_tmp_is_not_hidden_from_the_service(paths, private):
+    assert deploy.temporary(*(Path(p) for p in paths)) is not private
+
+
+def test_a_link_into_tmp_counts_and_the_unit_says_so(job, tmp_path, monkeypatch):
+    link = tmp_path / "link"
+    link.symlink_to("/tmp")
+    assert deploy.temporary(link / "model")
+    for there, line in ((True, "ReadWritePaths=/tmp /var/tmp"), (False, "PrivateTmp=yes")):
+        monkeypatch.setattr(deploy, "temporary", lambda *paths, there=there: there)
+        deploy.write(tmp_path / "out", job())
+        assert f"\n{line}\n" in (tmp_path / "out/vllm.service").read_text()
 
 
 def test_unit_image_and_compose_file_agree(job, tmp_path):
