@@ -188,11 +188,16 @@ CASES = [
 ]
 
 
-def provision(out: Path, home: Path, fails: str) -> tuple[subprocess.CompletedProcess, list[str]]:
+STAND_INS = ("make", "systemctl", "git", "cpubuild")
+
+
+def provision(
+    out: Path, home: Path, fails: str, stand_ins: tuple[str, ...] = STAND_INS
+) -> tuple[subprocess.CompletedProcess, list[str]]:
     """Run the machine's script with programs that only note how they were called."""
     log, tools = home.parent / "log", home.parent / "bin"
     log.write_text("")
-    for name in ("make", "systemctl", "git", "cpubuild"):
+    for name in stand_ins:
         path = (home / ".venv/bin" if name == "cpubuild" else tools) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(FAKE)
@@ -235,9 +240,31 @@ def test_a_machine_clones_the_tool_where_it_comes_from(tmp_path):
     assert done.returncode == 0, done.stderr
     assert called[:3] == ["git clone", "git", "make"]
     cloned = (tmp_path / "log").read_text().splitlines()[0]
-    assert cloned == f"git clone --quiet {where.repository} {tmp_path / 'tool'}"
+    assert cloned == f"git clone --quiet --no-checkout {where.repository} {tmp_path / 'tool'}"
     done, called = provision(out, tmp_path / "tool2", "git clone 128")
     assert (done.returncode, called) == (5, ["git clone"])
+
+
+def test_a_machine_without_the_commit_does_not_go_on_with_another(tmp_path):
+    """Real git, a commit that is not there: neither the first run nor the next takes the branch."""
+    there = tmp_path / "there"
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", there)
+    assert run("git", "init", "--quiet", there).returncode == 0
+    (there / "Makefile").touch()
+    (there / ".venv/bin").mkdir(parents=True)
+    (there / ".venv/bin/cpubuild").write_text(FAKE)
+    (there / ".venv/bin/cpubuild").chmod(0o755)
+    assert run(*git, "add", "--force", ".").returncode == 0
+    assert run(*git, "commit", "--quiet", "-m", "x").returncode == 0
+    commit = run(*git, "rev-parse", "HEAD").stdout.strip()
+    home = tmp_path / "tool"
+    for name, asked, code in (("a", "0" * 40, 5), ("b", "0" * 40, 5), ("c", commit, 0)):
+        where = Origin(checkout=ROOT, repository=there.as_uri(), commit=asked)
+        out = written(tmp_path, name, where)
+        (tmp_path / "models" / name / "config.json").touch()
+        done, _ = provision(out, home, "", stand_ins=("make", "systemctl"))
+        assert done.returncode == code, done.stderr
+        assert (home / "Makefile").exists() is (code == 0)
 
 
 @pytest.fixture(params=[200, 503])

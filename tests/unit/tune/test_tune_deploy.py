@@ -449,7 +449,7 @@ def test_cloud_init_clones_the_commit_that_is_checked_out(job, tmp_path):
     script = loaded(tmp_path / "out/cloud-init.yaml")["write_files"][0]["content"]
     words = shlex.split(script, comments=True)
     at = words.index("clone")
-    assert words[at + 2 : at + 4] == [where.repository, deploy.HOME]
+    assert words[at + 3 : at + 5] == [where.repository, deploy.HOME]
     assert words[words.index("--detach") + 1] == "0abc"
     assert written.notes == ()
     said = deploy.write(tmp_path / "out", job()).notes
