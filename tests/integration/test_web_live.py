@@ -259,6 +259,16 @@ def test_a_new_chat_ends_the_answer_under_way(shown: Shown, visit: Open) -> None
     assert here.answers(1)[0] == "now"
 
 
+def test_the_chat_s_own_button_begins_anew_too(shown: Shown, visit: Open) -> None:
+    here = visit(shown)
+    here.ask("one")
+    here.answers(1)
+    here.page.get_by_label("Clear").click()
+    expect(here.page.locator(ANSWER)).to_have_count(0)
+    here.ask("two")
+    assert here.answers(1)[0] == "two"
+
+
 def test_the_fields_say_how_an_answer_is_wished(shown: Shown, visit: Open) -> None:
     here = visit(shown)
     here.ask("one")

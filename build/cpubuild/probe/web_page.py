@@ -373,7 +373,8 @@ def wired(gr: Any, blocks: Any, parts: dict[str, Any], config: dict[str, Any]) -
         **quiet,
     )
     parts["stop"].click(deeds.halt, None, None, queue=False, **quiet)
-    parts["fresh"].click(deeds.fresh, None, outputs, queue=False, **quiet)
+    fresh = [parts["fresh"].click, parts["bubbles"].clear]  # the latter has a button of its own
+    gr.on(fresh, deeds.fresh, None, outputs, queue=False, **quiet)
     blocks.unload(deeds.halt)
 
 
