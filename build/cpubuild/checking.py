@@ -13,9 +13,10 @@ from cpubuild import run, speed, system, ui
 from cpubuild.assess import look_around
 from cpubuild.calls import Call, Outcome
 from cpubuild.choose.known import known_releases
+from cpubuild.diagnose.redact import redactor
 from cpubuild.errors import ExitCode, fail
 from cpubuild.facts.model import HostFacts, Reach
-from cpubuild.facts.serial import facts_from_json
+from cpubuild.facts.serial import facts_from_json, facts_to_json
 from cpubuild.release import Release
 from cpubuild.release.known import known_release, known_versions, provenance
 from cpubuild.settings import EXACT, Settings
@@ -28,6 +29,9 @@ from cpubuild.state import State
 from cpubuild.survey import needs, observe
 
 REACH_SECONDS = 1.0
+RECORD = ("on that host:  cpubuild check --json --verbose > HOST.json",)
+# A file of facts is well below 100 KiB.
+HOST_BYTES = 16 << 20
 
 
 def check(call: Call) -> Outcome:
@@ -59,6 +63,8 @@ def check(call: Call) -> Outcome:
         measured=speed.look() if live else None,
     )
     document = report.to_json() | {"fixed": fixed}
+    if call.verbose:
+        document["facts"] = json.loads(redactor(())(json.dumps(facts_to_json(facts))))
     return Outcome(
         document=document,
         lines=report.lines(verbose=call.verbose),
@@ -90,19 +96,42 @@ def recorded_facts(name: str | None) -> HostFacts | None:
     if not name:
         return None
     path = Path(name).expanduser()
-    if path.is_dir():
-        from cpubuild.facts.collect import replay
-
-        return replay(path)
     try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        if path.is_dir():
+            from cpubuild.facts.collect import replay
+
+            if not (path / "proc" / "cpuinfo").is_file():
+                raise ValueError("the folder has no proc/cpuinfo")
+            return replay(path)
+        value: Any = json.loads(bounded(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise fail(
             ExitCode.SETTINGS,
             f"--host {name} cannot be read: {error}",
             why="it must be the JSON of a host's facts, or a recorded host's folder",
+            remedy=RECORD,
         ) from error
+    if isinstance(value, dict) and "verdict" in value and "facts" not in value:
+        raise fail(
+            ExitCode.SETTINGS,
+            f"--host {name} holds a verdict and no facts: it was written without --verbose",
+            remedy=RECORD,
+        )
     return facts_from_json(value.get("facts", value) if isinstance(value, dict) else value)
+
+
+def bounded(path: Path) -> str:
+    """The text of a file or a pipe; ValueError where it is more than any host's facts.
+
+    A named pipe that nobody writes to is empty: it is not waited for.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as source:
+        os.set_blocking(descriptor, True)
+        text = source.read(HOST_BYTES + 1)
+    if len(text) > HOST_BYTES:
+        raise ValueError(f"it holds more than {HOST_BYTES >> 20} MiB")
+    return text.decode()
 
 
 def release_of(settings: Settings, facts: HostFacts) -> Release:

@@ -100,7 +100,7 @@ def structure(document: Any, kind: type[T], *, source: str = "the host facts") -
             Problem(
                 what=f"{source}: {reason}",
                 why="a document of another version, or one changed by hand",
-                remedy=("record it again with this version: cpubuild check --json",),
+                remedy=("record it again with this version: cpubuild check --json --verbose",),
                 exit_code=ExitCode.SETTINGS,
             )
             for reason in reasons

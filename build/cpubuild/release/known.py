@@ -74,10 +74,12 @@ def _names(key: str) -> dict[str, frozenset[str]]:
 
 
 def _key(version: str) -> str:
+    """The name in the table; 0.32 is 0.32.0."""
     try:
-        return Version(version).public
+        public = Version(Version(version).public)
     except InvalidVersion:
         return version
+    return next((name for name in _table() if Version(name) == public), str(public))
 
 
 @cache
