@@ -40,7 +40,7 @@ $(VERBS): .venv/.tool
 	@touch $@
 
 # What the tests use of the operating system: a browser, servers, the checkers of what is written for
-# others. As root on Debian and its kin they are installed, unless CPUBUILD_NO_SYSTEM is set; a test
+# others, by Debian's names. As root where there is apt they are installed, unless CPUBUILD_NO_SYSTEM is set; a test
 # that misses one names it.
 .venv/.host: Makefile .venv/.dev
 	@if [ "$$(id -u)" = 0 ] && [ -z "$$CPUBUILD_NO_SYSTEM" ] && command -v apt-get >/dev/null && \

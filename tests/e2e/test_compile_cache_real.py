@@ -20,7 +20,7 @@ from cpubuild.serving.launch import free
 
 pytestmark = pytest.mark.e2e
 
-# The oldest that strips the folders' names (SCCACHE_BASEDIRS), so that two hosts share objects.
+# It knows SCCACHE_BASEDIRS, which takes folders' names out, so that two hosts share objects.
 SCCACHE = "sccache>=0.16,<1"
 OBJECTS = 6
 

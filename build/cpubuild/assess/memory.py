@@ -138,8 +138,8 @@ def default_cache(ctx: Context) -> Iterator[Finding]:
         return
     said = ctx.env("VLLM_CPU_KVCACHE_SPACE") or ctx.needs.kv_cache_bytes
     room = ctx.facts.room()
-    nodes = [n.memory_total for n in ctx.facts.numa if n.memory_total and n.cpus]
-    seen = min([memory.total, *nodes])
+    node = ctx.facts.node()
+    seen = min(memory.total, node.memory_total) if node and node.memory_total else memory.total
     if memory.limit is not None and among(ctx.release.version, row["cgroup_versions"]):
         seen = min(seen, memory.limit)
     want = int(row["memory_fraction"] * seen)

@@ -211,15 +211,17 @@ class HostFacts:
     environment: tuple[tuple[str, str], ...] = ()
     reach: tuple[Reach, ...] = ()
 
-    def room(self, cpus: Iterable[int] = ()) -> int:
-        """Bytes that one worker on ``cpus`` (none: on any) can take, as vLLM itself counts them.
-
-        It looks at the memory node of the first CPU, which in a virtual machine can hold less than
-        the host says it has.
-        """
+    def node(self, cpus: Iterable[int] = ()) -> NumaNode | None:
+        """The memory node that a worker on ``cpus`` (none: on any) looks at: its first CPU's."""
         first = min(cpus, default=min(self.cpu.allowed, default=None))
-        nodes = (node for node in self.numa if first in node.cpus)
-        node = next((n for n in nodes if n.memory_available is not None), None)
+        return next((node for node in self.numa if first in node.cpus), None)
+
+    def room(self, cpus: Iterable[int] = ()) -> int:
+        """Bytes that one worker on ``cpus`` can take, as vLLM itself counts them.
+
+        In a virtual machine a node can hold less than the host says it has.
+        """
+        node = self.node(cpus)
         if node is None or node.memory_available is None:
             return self.memory.usable
         return min(self.memory.usable, node.memory_available)

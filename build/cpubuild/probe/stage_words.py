@@ -226,6 +226,7 @@ class Engine:
         vllm: Any = importlib.import_module("vllm")
         started = time.monotonic()
         self.options = {**engine_options(), **extra}
+        before = os.environ.get("TORCH_COMPILE_DISABLE")
         if extra.get("enforce_eager"):
             # Else the first answer with log-probabilities compiles their ranks, which none reads.
             os.environ["TORCH_COMPILE_DISABLE"] = "1"
@@ -233,6 +234,8 @@ class Engine:
             self.llm = vllm.LLM(model=model, **self.options)
         finally:
             os.environ.pop("TORCH_COMPILE_DISABLE", None)
+            if before is not None:
+                os.environ["TORCH_COMPILE_DISABLE"] = before
         self.parameters = vllm.SamplingParams
         self.start = round(time.monotonic() - started, 3)
 

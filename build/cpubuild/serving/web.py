@@ -32,7 +32,7 @@ REQUIREMENTS = ("gradio>=6.31,<7",)
 PORT = 7860
 PASSWORD_VARIABLE = "CPUBUILD_WEB_PASSWORD"  # noqa: S105 - the name of a variable, not a secret
 # What the page's process sees of the caller's environment: no key, no switch of Gradio's.
-KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 FOLDERS = ("HOME", "TMPDIR", "GRADIO_TEMP_DIR", "HF_HOME")
 QUIET = {
     "GRADIO_ANALYTICS_ENABLED": "False",

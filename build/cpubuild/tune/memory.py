@@ -77,12 +77,11 @@ def demand(facts: HostFacts, shape: Shape, dtype: str, placed: Threads) -> Deman
 
 def free(facts: HostFacts, placed: Threads) -> int:
     """Bytes that can be taken: of the memory nodes on which the workers are kept."""
+    usable, total, node = facts.memory.usable, facts.memory.total, placed.node
+    if node is not None and node.memory_available is None and node.memory_total and total:
+        return min(usable, int(usable * node.memory_total / total))  # its share, as far as is known
     each = min((facts.room(cpus) for cpus in placed.ranks), default=facts.room())
-    usable = min(facts.memory.usable, each * max(1, len(placed.ranks)))
-    node = placed.node
-    if node is None or not node.memory_total or not facts.memory.total:
-        return usable
-    return min(usable, int(usable * node.memory_total / facts.memory.total))
+    return min(usable, each * max(1, len(placed.ranks)))
 
 
 def activations(shape: Shape, asked: Demand, sequences: int, step: int) -> int:

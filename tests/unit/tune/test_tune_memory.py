@@ -153,6 +153,8 @@ def test_a_node_that_holds_less_than_the_host_says_is_what_counts(make_host):
     two = replace(ONE, ranks=((0,), (1,)))
     assert memory.free(facts, two) == 20 * GIB
     other = replace(node, id=1, cpus=(2, 3), memory_available=4 * GIB)
+    home = replace(ONE, node=node)  # the only worker, kept on one of two nodes
+    assert memory.free(replace(facts, numa=(node, other)), home) == 10 * GIB
     apart = replace(two, ranks=((0, 1), (2, 3)))
     assert memory.free(replace(facts, numa=(node, other)), apart) == 8 * GIB
 
